@@ -3464,6 +3464,16 @@ export interface operations {
             query?: {
                 /** @description Which names of tools this client is listed; all of them can be called. As the server is set unless given. */
                 tools?: "ours" | "trained" | "both";
+                /** @description The template, such as `host`, of a sandbox that `initialize` makes for its session; it is deleted with the session. The header `Sandtimer-Sandbox` is the same. */
+                sandbox?: string;
+                /** @description How long that sandbox may be unused; 4 h unless given. */
+                idle_ms?: number;
+                /** @description Memory of all that runs in that sandbox together. */
+                memory_bytes?: number;
+                /** @description Processes and threads of all that runs in that sandbox together. */
+                processes?: number;
+                /** @description Whether all that the session starts has the host's network. */
+                network?: boolean;
             };
             header?: never;
             path?: never;

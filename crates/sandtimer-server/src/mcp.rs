@@ -4,6 +4,7 @@
 //! tools         the table of tools: names, descriptions, inputs, in their order
 //! handler       what the protocol asks, given to a tool
 //! conversation  what one client keeps: its interpreters, its keys, how far it has read
+//! session_place what a session over HTTP works in, and what of it fails
 //! call          one call of a tool: waiting with progress messages, and cancellation
 //! start         bash, run_code
 //! read          read_output, wait, list_runs, time_left
@@ -39,6 +40,7 @@ mod render;
 mod resources;
 mod results;
 mod service;
+mod session_place;
 mod start;
 mod steer;
 mod tasks;
@@ -72,6 +74,7 @@ use crate::scan::Scanner;
 
 use conversation::{Conversation, OwnerState};
 use handler::Handler;
+use session_place::RequestedPlace;
 use transport::LineTransport;
 
 pub(crate) use service::AgentService;
@@ -148,8 +151,12 @@ async fn converse(
     mut request: Request,
 ) -> Result<Response, ApiRejection> {
     let listed = conversation::ListedNames::parse(&mut fields)?;
-    fields.finish()?;
+    let place = RequestedPlace::parse(&mut fields, request.headers());
+    if place.is_valid() {
+        fields.finish()?;
+    }
     request.extensions_mut().insert(listed);
+    request.extensions_mut().insert(place);
     let served = mcp.owners.get(&owner).ok_or_else(unknown_owner)?;
     let begins = request.method() == Method::POST && !request.headers().contains_key("mcp-session-id");
     let ends = request.method() == Method::DELETE;

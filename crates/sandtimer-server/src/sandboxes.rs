@@ -29,7 +29,7 @@ use sandtimer::model::LimitKind;
 use serde_json::{Value, json};
 
 use self::life::close;
-pub(crate) use self::life::{OwnedSandbox, end_expired};
+pub(crate) use self::life::{OwnedSandbox, end_expired, owned_are_deleted};
 pub(crate) use self::network_counts::NetworkCounts;
 pub(crate) use self::ports::{ByHost, is_port_host, route_by_host};
 pub(crate) use self::service::{HOST_TEMPLATE, SandboxService};

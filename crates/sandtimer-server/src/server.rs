@@ -227,7 +227,10 @@ impl ServerHandle {
             app.jobs.give_back();
             app.runs.records.end_all(GRACEFUL_END_TIMEOUT, OUTCOME_TIMEOUT).await;
             // What does not end by then dies with the engine.
-            let _ = tokio::time::timeout(OUTCOME_TIMEOUT, contexts::close_all(&app.contexts)).await;
+            let closed = async {
+                tokio::join!(contexts::close_all(&app.contexts), sandboxes::owned_are_deleted(&app.contexts))
+            };
+            let _ = tokio::time::timeout(OUTCOME_TIMEOUT, closed).await;
             // So does what a job does, and the next server takes the job back.
             let _ = tokio::time::timeout(GRACEFUL_END_TIMEOUT, app.jobs.ended()).await;
             let programs = app.runs.programs.clone();

@@ -82,6 +82,38 @@ fn session_is_hidden_from_other_tokens() {
 }
 
 #[test]
+fn tools_of_a_session_share_its_sandbox() {
+    play(&ServerFixture::start(), "tools_of_a_session_share_its_sandbox", "");
+}
+
+#[test]
+fn session_without_its_sandbox_is_refused() {
+    play(&ServerFixture::start(), "session_without_its_sandbox_is_refused", "");
+}
+
+#[test]
+fn sandbox_needs_a_session_that_has_it() {
+    play(&ServerFixture::start(), "sandbox_needs_a_session_that_has_it", "");
+}
+
+#[test]
+fn session_with_a_network_needs_the_right() {
+    let serving = ServerFixture::with(|settings| {
+        settings.tokens =
+            Some(tokens("one first-secret-token-1234\nother other-secret-token-1234 network\n"));
+    });
+    play(&serving, "session_with_a_network_needs_the_right", "first-secret-token-1234");
+}
+
+#[test]
+fn stop_deletes_the_sandboxes_of_sessions() {
+    let serving = ServerFixture::start();
+    play(&serving, "session_stays_open_with_its_sandbox", "");
+    let serving = ServerFixture::at(serving.stop(), |_| {});
+    assert_eq!(serving.client().get("/v1/sandboxes").1, json!({"sandboxes": []}));
+}
+
+#[test]
 fn the_inspector() {
     play(&ServerFixture::start(), "the_inspector", "");
 }

@@ -166,19 +166,26 @@ pub(crate) async fn place(
     directory: Option<PathBuf>,
 ) -> Result<ChosenPlace, ApiRejection> {
     match (template, directory) {
-        (None, None) => Ok(ChosenPlace::UsualScale),
         (None, Some(directory)) => Ok(ChosenPlace::Directory(directory)),
         (Some(template), Some(_)) => {
             let wanted = "left out with `workspace`, which is not in a sandbox";
             Err(refused("sandbox", &template.into(), wanted))
         }
-        (Some(template), None) => {
-            let limits = Limits::new().idle(SANDBOX_IDLE);
-            let made =
-                OwnedSandbox::create(service.contexts.clone(), owner.clone(), template, limits).await?;
-            Ok(ChosenPlace::Sandbox(made))
-        }
+        (template, None) => sandbox_or_usual(service, owner, template, Limits::new()).await,
     }
+}
+
+/// A new sandbox of this template and under these limits; without one, the usual place.
+pub(crate) async fn sandbox_or_usual(
+    service: &AgentService,
+    owner: &OwnerId,
+    template: Option<String>,
+    limits: Limits,
+) -> Result<ChosenPlace, ApiRejection> {
+    let Some(template) = template else { return Ok(ChosenPlace::UsualScale) };
+    let limits = limits.over(&Limits::new().idle(SANDBOX_IDLE));
+    let made = OwnedSandbox::create(service.contexts.clone(), owner.clone(), template, limits).await?;
+    Ok(ChosenPlace::Sandbox(made))
 }
 
 /// The directory of the user's that a conversation works in.
@@ -310,6 +317,11 @@ impl Conversation {
     /// Whether all that it starts has the host's network.
     pub fn has_network(&self) -> bool {
         self.kept.network
+    }
+
+    /// The template of the sandbox that it works in.
+    pub fn template(&self) -> Option<String> {
+        self.kept.sandbox.as_ref().map(OwnedSandbox::template_name)
     }
 
     /// Whose files all has that it starts.

@@ -3,10 +3,11 @@
 use std::sync::{Arc, OnceLock};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, GetTaskParams,
-    GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig, Tool, UpdateTaskParams,
+    CallToolRequestParams, CallToolResponse, CancelTaskParams, CreateTaskResult, DiscoverResult,
+    GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, ServerCapabilities, ServerConfig,
+    Tool, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -16,7 +17,7 @@ use super::call::ToolCall;
 use super::conversation::{Conversation, ListedNames, OwnerState};
 use super::render::{rejection_answer, tool_result};
 use super::tools::{self, nearest};
-use super::{polled_task, resources};
+use super::{polled_task, resources, session_place};
 
 const INSTRUCTIONS: &str = "Runs shell commands and code in sandboxes, under limits that hold. /workspace is yours and \
     is kept between calls. A call waits at most 45 s and then answers STILL RUNNING: the run continues under its limits; read its output with read_output, wait for it with wait, end it with kill. wait_ms is how long the call waits; timeout_ms is when the run is ended; without it the run is not ended by time. The first line of an answer is STILL RUNNING, EXITED n or STOPPED BY and \
@@ -45,6 +46,11 @@ impl Handler {
         Handler { owner, own: OnceLock::from(conversation), calls: Semaphore::new(MAX_CALLS) }
     }
 
+    /// Fails if a request asks for another place than it has.
+    fn check_place(&self, context: &RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        session_place::check(self.own.get(), &context.extensions)
+    }
+
     fn conversation(&self) -> Conversation {
         self.own.get().cloned().unwrap_or_else(|| Conversation::common(self.owner.clone()))
     }
@@ -64,10 +70,18 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<InitializeResult, ErrorData> {
         // Only the client that opens a session sends this.
-        let names = ListedNames::of(&context.extensions);
-        self.own.get_or_init(|| Conversation::new(self.owner.clone(), names));
+        if self.own.get().is_none() {
+            let conversation = session_place::open(&self.owner, &context.extensions).await?;
+            self.own.get_or_init(|| conversation);
+        }
         context.peer.set_peer_info(request.clone());
         self.negotiate_initialize(&request)
+    }
+
+    /// A client that gets an error here opens a session, and so gets what it asks for.
+    async fn discover(&self, context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        self.check_place(&context)?;
+        Ok(DiscoverResult::from_server_info(self.supported_protocol_versions().into_owned(), self.get_info()))
     }
 
     async fn list_tools(
@@ -75,6 +89,7 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        self.check_place(&context)?;
         let conversation = self.conversation();
         let names = ListedNames::of(&context.extensions).unwrap_or_else(|| conversation.tool_names());
         let listed = tools::listed(conversation.estimates(), names, conversation.has_network());
@@ -142,6 +157,7 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        self.check_place(&context)?;
         let estimates = self.conversation().estimates();
         let Some(tool) = tools::find(&request.name, estimates) else {
             let given = tools::shortened(&request.name);

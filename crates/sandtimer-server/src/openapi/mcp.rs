@@ -16,6 +16,11 @@ pub(super) fn operations() -> Vec<Operation> {
         )
         .bytes()
         .query("tools", enumeration(&crate::settings::ToolNames::NAMES), "Which names of tools this client is listed; all of them can be called. As the server is set unless given.")
+        .query("sandbox", string(""), "The template, such as `host`, of a sandbox that `initialize` makes for its session; it is deleted with the session. The header `Sandtimer-Sandbox` is the same.")
+        .query("idle_ms", number("Milliseconds, more than 0."), "How long that sandbox may be unused; 4 h unless given.")
+        .query("memory_bytes", number("Bytes; 0 is none."), "Memory of all that runs in that sandbox together.")
+        .query("processes", number("0 is none."), "Processes and threads of all that runs in that sandbox together.")
+        .query("network", boolean(""), "Whether all that the session starts has the host's network.")
         .answers(&[(200, "The answer to it."), (202, "It asks for no answer.")])
         .errors(&[Code::BadField, Code::UnknownField, Code::Capacity, Code::BodyTooLarge, Code::JsonTooLarge, Code::RequestTimeout]),
         Operation::new(

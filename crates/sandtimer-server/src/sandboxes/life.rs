@@ -165,6 +165,7 @@ impl OwnedSandbox {
                 limits,
                 &contexts.runs.core.tenants,
             )?;
+            contexts.runs.sandboxes.owned.send_modify(|count| *count += 1);
             Ok(OwnedSandbox { contexts, owner, sandbox })
         });
         made.await.map_err(|_| ApiRejection::new(Code::Internal, "the sandbox could not be made"))?
@@ -174,9 +175,19 @@ impl OwnedSandbox {
         self.sandbox.id()
     }
 
+    pub fn template_name(&self) -> String {
+        self.sandbox.template_name()
+    }
+
     pub fn scope(&self) -> ScopeId {
         self.sandbox.scope()
     }
+}
+
+/// Waits until each of them that there is has been dropped, and deleted.
+pub(crate) async fn owned_are_deleted(contexts: &ContextService) {
+    // The sender is there.
+    let _ = contexts.runs.sandboxes.owned.subscribe().wait_for(|count| *count == 0).await;
 }
 
 impl Drop for OwnedSandbox {
@@ -190,6 +201,7 @@ impl Drop for OwnedSandbox {
             let _ =
                 close(&contexts, &id, EndReason::Deleted, move || runs.sandboxes.delete(&deleted, &owner))
                     .await;
+            contexts.runs.sandboxes.owned.send_modify(|count| *count -= 1);
         });
     }
 }

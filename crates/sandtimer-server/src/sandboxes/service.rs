@@ -10,6 +10,7 @@ use sandtimer::engine::{Sandbox, SandboxNetwork, SandboxSpec, Sandboxes, Templat
 use sandtimer::limits::Limits;
 use sandtimer_proxy::Capacity;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::names::SandboxNames;
 use super::network;
@@ -39,6 +40,8 @@ pub(crate) struct SandboxService {
     pub(super) names: SandboxNames,
     /// What each takes of what there is for all.
     shares: Mutex<HashMap<String, Share>>,
+    /// How many there are that are deleted with the connection that made them.
+    pub(super) owned: watch::Sender<usize>,
     /// What links to their ports are signed with.
     pub link_key: LinkKey,
     /// What their networks have done.
@@ -76,7 +79,8 @@ impl SandboxService {
             sandtimer::Error::System { doing, source }
         })?;
         let shares = Mutex::default();
-        let service = SandboxService { sandboxes, templates, names, shares, link_key, network_counts };
+        let owned = watch::Sender::new(0);
+        let service = SandboxService { sandboxes, templates, names, shares, owned, link_key, network_counts };
         for sandbox in service.sandboxes.all() {
             // A sandbox over the quota is kept.
             if let Ok(share) = SANDBOXES.take(&OwnerId::recorded(&sandbox.owner())) {

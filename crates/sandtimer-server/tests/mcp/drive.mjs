@@ -2,6 +2,7 @@
 // stdin and stdout of the command that SANDTIMER_MCP names, a JSON array; else over HTTP with the server at SANDTIMER_URL.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
+import { readlink } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
 import { promisify } from "node:util";
 
@@ -14,11 +15,11 @@ const command = JSON.parse(process.env.SANDTIMER_MCP ?? "[]");
 const address = `${process.env.SANDTIMER_URL}/mcp`;
 const headers = process.env.SANDTIMER_TOKEN ? { Authorization: `Bearer ${process.env.SANDTIMER_TOKEN}` } : {};
 
-async function connected() {
+async function connected(query = "", more = {}) {
   const client = new Client({ name: "tests", version: "1" });
   const carried = command.length
     ? new StdioClientTransport({ command: command[0], args: command.slice(1) })
-    : new StreamableHTTPClientTransport(new URL(address), { requestInit: { headers } });
+    : new StreamableHTTPClientTransport(new URL(address + query), { requestInit: { headers: { ...headers, ...more } } });
   await client.connect(carried);
   return client;
 }
@@ -44,6 +45,28 @@ const inspected = (name, args) => {
 const call = (client, name, args = {}, options) => client.callTool({ name, arguments: args }, undefined, options);
 const text = (result) => result.content.map((block) => block.text ?? "").join("");
 const first = (result) => text(result).split("\n")[0];
+
+// The sandboxes of this token, of which the newest is the last.
+async function sandboxes() {
+  const listed = await (await fetch(`${process.env.SANDTIMER_URL}/v1/sandboxes`, { headers })).json();
+  return listed.sandboxes.sort((one, other) => one.created_at_ms - other.created_at_ms);
+}
+
+// Waits until there are this many.
+async function sandboxesAre(count) {
+  for (let tries = 0; tries < 300; tries += 1) {
+    if ((await sandboxes()).length === count) return;
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  assert.fail(`there are not ${count}: ${JSON.stringify(await sandboxes())}`);
+}
+
+// The message by which `initialize` is refused.
+const refusedSession = async (query, more) => {
+  const error = await connected(query, more).then(() => null, (error) => error);
+  assert.ok(error?.code === -32600 && error.data?.code, `${query}: ${error}`);
+  return error.message;
+};
 
 // Uses each of the tools once. `keeps`: whether one connection is used for all of it, so that a task begun stays begun.
 async function everyTool(use, tools, keeps) {
@@ -357,6 +380,131 @@ const scenarios = {
       assert.equal(refused.status, 400, refused.body);
       assert.equal(JSON.parse(refused.body).code, code, refused.body);
     }
+  },
+
+  async tools_of_a_session_share_its_sandbox() {
+    const client = await connected("?sandbox=host");
+    const bash = async (of, line) => (await call(of, "bash", { command: line })).structuredContent.stdout;
+    assert.equal(await bash(client, "echo 42 >~/answer; id -un"), "user\n");
+    const code = "open('/tmp/by_code', 'w').write('7'); open('/home/user/answer').read()";
+    assert.equal((await call(client, "run_code", { language: "python", code })).structuredContent.value, "42\n");
+    const [made] = await sandboxes();
+    assert.deepEqual([made.template, made.idle_ms, made.memory_bytes], ["host", 4 * 3600000, null]);
+    const file = `${process.env.SANDTIMER_URL}/v1/files?sandbox=${made.sandbox_id}&path=/home/user/answer`;
+    assert.equal(await (await fetch(file, { headers })).text(), "42\n");
+
+    const other = await connected("?memory_bytes=512M&processes=50&idle_ms=60000", { "sandtimer-sandbox": "host" });
+    assert.equal(await bash(other, "ls -A ~; ls -A /tmp"), "");
+    const [, second] = await sandboxes();
+    assert.deepEqual([second.idle_ms, second.memory_bytes, second.processes], [60000, 512 << 20, 50]);
+    assert.equal(await bash(client, "cat /tmp/by_code"), "7");
+
+    await call(client, "bash", { command: "sleep 60", background: true });
+    const waits = call(client, "bash", { command: "sleep 60" }).catch(() => null);
+    await client.transport.terminateSession();
+    await sandboxesAre(1);
+    assert.equal((await sandboxes())[0].sandbox_id, second.sandbox_id);
+    await client.close();
+    await waits;
+    assert.equal(await bash(other, "echo still here"), "still here\n");
+    await other.transport.terminateSession();
+    await sandboxesAre(0);
+  },
+
+  async session_without_its_sandbox_is_refused() {
+    const differ = await refusedSession("?sandbox=host", { "sandtimer-sandbox": "bookworm" });
+    assert.ok(differ.includes("the address has `host` and the header Sandtimer-Sandbox has `bookworm`; give one"), differ);
+    const unknown = await refusedSession("?sandbox=nothing");
+    assert.ok(unknown.includes("there is no template `nothing`; use one of host"), unknown);
+    const limit = await refusedSession("?memory_bytes=64M");
+    assert.ok(limit.includes("memory_bytes: this is a limit of the session's sandbox; add `sandbox=host`"), limit);
+    const endless = await refusedSession("?sandbox=host&idle_ms=0");
+    assert.ok(endless.includes("idle_ms: `0` is not a limit"), endless);
+    const wrong = await refusedSession("?sandbox=host&network=some");
+    assert.ok(wrong.includes("network: `some` is not true or false"), wrong);
+    await sandboxesAre(0);
+    const agreed = await connected("?sandbox=host", { "sandtimer-sandbox": "host" });
+    await sandboxesAre(1);
+    await agreed.transport.terminateSession();
+    await sandboxesAre(0);
+  },
+
+  async sandbox_needs_a_session_that_has_it() {
+    const plain = await connected();
+    const ask = async (query, method, params, more = {}) => {
+      const answer = await fetch(address + query, {
+        method: "POST",
+        headers: {
+          ...headers, "content-type": "application/json", accept: "application/json, text/event-stream",
+          "mcp-protocol-version": "2026-07-28", "mcp-method": method, ...more,
+        },
+        body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params: { ...params, _meta: {
+          "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+          "io.modelcontextprotocol/clientInfo": { name: "tests", version: "1" },
+          "io.modelcontextprotocol/clientCapabilities": {},
+        } } }),
+      });
+      return (await answer.json()).error?.message ?? "no error";
+    };
+    const bash = { name: "bash", arguments: { command: "true" } };
+    for (const [method, params] of [["server/discover", {}], ["tools/list", {}], ["tools/call", bash]]) {
+      const more = params.name ? { "mcp-name": params.name } : {};
+      const message = await ask("?sandbox=host", method, params, more);
+      assert.ok(message.includes("sandbox: `host` needs a session, and this request has none: send `initialize`"), `${method}: ${message}`);
+      assert.equal(await ask("", method, params, more), "no error");
+    }
+    const network = await ask("?network=true", "tools/list", {});
+    assert.ok(network.includes("network: `true` needs a session"), network);
+
+    const elsewhere = async (client, query) => {
+      const answer = await fetch(address + query, {
+        method: "POST",
+        headers: {
+          ...headers, "content-type": "application/json", accept: "application/json, text/event-stream",
+          "mcp-session-id": client.transport.sessionId,
+        },
+        body: JSON.stringify({ jsonrpc: "2.0", id: 9, method: "tools/list" }),
+      });
+      return answer.text();
+    };
+    const none = await elsewhere(plain, "?sandbox=host");
+    assert.ok(none.includes("sandbox: this session has none, and cannot get one of `host` now"), none);
+    const boxed = await connected("?sandbox=host");
+    const another = await elsewhere(boxed, "?sandbox=other");
+    assert.ok(another.includes("`other` is not the template of this session's sandbox, `host`"), another);
+    const unnetworked = await elsewhere(boxed, "?sandbox=host&network=true");
+    assert.ok(unnetworked.includes("network: this session began without it"), unnetworked);
+    // The address need not be repeated.
+    assert.ok((await elsewhere(boxed, "")).includes('"tools"'));
+    await boxed.transport.terminateSession();
+    await plain.close();
+  },
+
+  async session_with_a_network_needs_the_right() {
+    const refused = await refusedSession("?sandbox=host&network=true");
+    assert.ok(refused.includes("this token may not give runs the host's network") && refused.includes("Remedy: omit"), refused);
+    await sandboxesAre(0);
+    const other = { Authorization: "Bearer other-secret-token-1234" };
+    const networked = await connected("?sandbox=host&network=true", other);
+    await sandboxesAre(0);
+    const namespace = await call(networked, "bash", { command: "readlink /proc/self/ns/net; id -un" });
+    assert.equal(namespace.structuredContent.stdout, `${await readlink("/proc/self/ns/net")}\nuser\n`);
+    const ask = (authorization) => fetch(address, {
+      method: "POST",
+      headers: {
+        "content-type": "application/json", accept: "application/json, text/event-stream",
+        authorization, "mcp-session-id": networked.transport.sessionId,
+      },
+      body: JSON.stringify({ jsonrpc: "2.0", id: 9, method: "tools/list" }),
+    });
+    assert.equal((await ask(headers.Authorization)).status, 404);
+    assert.equal((await ask(other.Authorization)).status, 200);
+  },
+
+  async session_stays_open_with_its_sandbox() {
+    const client = await connected("?sandbox=host");
+    await call(client, "bash", { command: "sleep 60", background: true });
+    await sandboxesAre(1);
   },
 
   async session_is_hidden_from_other_tokens() {
