@@ -1,8 +1,8 @@
 //! What the package calls a sandbox: one for each owner and `X-Sandbox-Id`, with files, sessions by
 //! name, processes and code contexts.
 //!
-//! A [`CompatSandbox`] maps the package's names to these, in memory. Its [`SandboxStorage`] is where
-//! they run: in a `Sandbox` of the engine, which outlives both, or in a workspace.
+//! A [`CompatSandbox`] maps the package's names to these, in memory. Its [`SandboxStorage`] is
+//! where they run: in a `Sandbox` of the engine, which outlives both, or in a workspace.
 //!
 //! A session is there from its creation, or its first use, to its deletion, or until it was unused
 //! for the server's `idle_ms`.
@@ -218,7 +218,7 @@ impl CompatSandbox {
             return Ok(SandboxStorage::Directories(directories.clone()));
         }
         let (making, owner, name) = (service.clone(), self.owner.clone(), self.name.clone());
-        // The lock is the work's: a client that goes away does not let another request make a second.
+        // The lock is the work's: if the client leaves, no other request makes a second one.
         let made = tokio::task::spawn_blocking(move || {
             let made = SandboxStorage::find_or_make(&making, &owner, &name, network)?;
             *held = match &made {

@@ -33,8 +33,8 @@ pub(super) struct SandboxNames {
 }
 
 impl SandboxNames {
-    /// Reads those of earlier servers, and removes those of sandboxes that are gone. `read_by_engine`
-    /// are the ids of those that the engine could read.
+    /// Reads those of earlier servers, and removes those of sandboxes that are gone.
+    /// `read_by_engine` has the ids of those that the engine could read.
     pub fn open(
         state_directory: &Path,
         read_by_engine: &HashSet<String>,
