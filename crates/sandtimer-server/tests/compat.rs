@@ -5,6 +5,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a client does not read for a while")]
 
+mod storage;
+
 use crate::sandbox_networks::Outside;
 use crate::support;
 use crate::workspaces::Overlay;

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::{FromRef, FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 
-use super::failure::ContainerFailure;
+use super::failure::{ContainerFailure, NETWORK_HEADER, header_failure};
 use super::sandbox::{CompatSandbox, MAX_NAME_BYTES, Sandboxes};
 use crate::auth::OwnerId;
 use crate::body::{Object, RequestFields};
@@ -20,7 +20,8 @@ const DEFAULT_SESSION: &str = "default";
 pub(super) const NO_SESSION: &str = "__DISABLE_SESSION__";
 
 /// What names a sandbox, and what it may reach outside.
-pub(super) const SANDBOX_HEADERS: [&str; 2] = ["x-sandbox-id", "x-sandbox-network"];
+pub(super) const SANDBOX_HEADERS: [&str; 2] = ["X-Sandbox-Id", NETWORK_HEADER];
+const SESSION_HEADER: &str = "X-Session-Id";
 
 /// The caller, and the one of its sandboxes that it uses.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ where
     type Rejection = ContainerFailure;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ContainerFailure> {
-        let header = |name| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let header = |name| header_text(parts, name);
         // The layer before all handlers has put it there.
         let owner = parts
             .extensions
@@ -53,17 +54,28 @@ where
         let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0);
         let named =
             |(name, value): (String, String)| (name == "session" || name == "sessionId").then_some(value);
-        let sandbox = sandboxes.of(&owner, header(SANDBOX_HEADERS[0]).as_deref().unwrap_or_default())?;
-        if let Some(network) = header(SANDBOX_HEADERS[1]) {
-            let network = network::parse_header(&network)?;
+        let sandbox = sandboxes.of(&owner, header(SANDBOX_HEADERS[0])?.as_deref().unwrap_or_default())?;
+        if let Some(network) = header(SANDBOX_HEADERS[1])? {
+            let network = network::parse_header(&network).map_err(header_failure)?;
             sandbox.require_network(&Arc::from_ref(state), network).await?;
         }
         Ok(Caller {
             sandbox,
-            session: header("x-session-id").or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
+            session: header(SESSION_HEADER)?
+                .or_else(|| query.unwrap_or_default().into_iter().find_map(named)),
             connection,
         })
     }
+}
+
+/// The value of a header.
+///
+/// # Errors
+/// It has bytes other than those of ASCII.
+fn header_text(parts: &Parts, name: &str) -> Result<Option<String>, ContainerFailure> {
+    let Some(value) = parts.headers.get(name) else { return Ok(None) };
+    let why = "give it in printable characters of ASCII";
+    value.to_str().map(|text| Some(text.to_owned())).map_err(|_| ContainerFailure::invalid(name, why))
 }
 
 impl Caller {

@@ -16,6 +16,9 @@ use crate::error::{ApiRejection, Code};
 /// An interpreter that did not start in time; the package tries again.
 const NOT_READY: &str = "INTERPRETER_NOT_READY";
 
+/// What a sandbox may reach outside, as `network` of `POST /v1/sandboxes`.
+pub(super) const NETWORK_HEADER: &str = "X-Sandbox-Network";
+
 /// An error on its way to a client of the package.
 #[derive(Debug, Clone)]
 pub(super) struct ContainerFailure {
@@ -60,6 +63,19 @@ impl ContainerFailure {
         }
     }
 
+    /// That the sandbox of a name cannot be made now, which the package tries again.
+    pub fn no_room(rejection: ApiRejection) -> Self {
+        ContainerFailure {
+            status: 503,
+            code: "CONTAINER_UNAVAILABLE",
+            suggestion: Some(
+                "send the request again when a sandbox has ended, or delete one: GET /v1/sandboxes lists yours, DELETE \
+                 /v1/sandboxes/ID deletes one with its files",
+            ),
+            ..ContainerFailure::from(rejection)
+        }
+    }
+
     pub fn code(&self) -> &'static str {
         self.code
     }
@@ -88,7 +104,8 @@ impl From<ApiRejection> for ContainerFailure {
             | Code::BadLimit
             | Code::NulByte
             | Code::TooLong => (400, "VALIDATION_FAILED"),
-            Code::PathOutside | Code::FilePermission => (403, "PERMISSION_DENIED"),
+            Code::PathOutside | Code::FilePermission | Code::NetworkRefused => (403, "PERMISSION_DENIED"),
+            Code::Refused => (422, "VALIDATION_FAILED"),
             Code::FileNotFound => (404, "FILE_NOT_FOUND"),
             Code::FileExists => (409, "FILE_EXISTS"),
             Code::FileBusy => (409, "RESOURCE_BUSY"),
@@ -125,8 +142,21 @@ fn suggestion(code: Code) -> &'static str {
         Code::SandboxNotFound | Code::SandboxEnded => {
             "send the request again: its sandbox is gone, and the next request makes another"
         }
+        Code::NetworkRefused => {
+            "leave the header X-Sandbox-Network out, or have the operator add `network`, or `network=HOST,HOST` for lists of hosts, to the token's line in the server's token file"
+        }
         other => other.hint(),
     }
+}
+
+/// A rejection of the field `network` of /v1 as one of the header that has it here.
+pub(super) fn header_failure(mut rejection: ApiRejection) -> ContainerFailure {
+    if let Some(why) = rejection.message.strip_prefix("network: ") {
+        let why = why.replace("leave `network` out", "leave the header out");
+        rejection.message = format!("{NETWORK_HEADER}: {why}");
+        rejection.details.insert("key".to_owned(), NETWORK_HEADER.into());
+    }
+    ContainerFailure::from(rejection)
 }
 
 impl IntoResponse for ContainerFailure {
@@ -158,6 +188,25 @@ impl IntoResponse for ContainerFailure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_room_for_a_sandbox_is_worth_a_retry() {
+        for code in [Code::Quota, Code::Capacity] {
+            let failure = ContainerFailure::no_room(ApiRejection::new(code, "500 sandboxes"));
+            assert_eq!((failure.status(), failure.code()), (503, "CONTAINER_UNAVAILABLE"));
+            assert_eq!(failure.message(), "500 sandboxes");
+        }
+    }
+
+    #[test]
+    fn network_of_v1_is_a_header_here() {
+        let rejection = ApiRejection::new(Code::NetworkRefused, "network: this token may not");
+        let failure = header_failure(rejection.with("key", "network"));
+        assert_eq!((failure.status(), failure.code()), (403, "PERMISSION_DENIED"));
+        assert_eq!(failure.message(), "X-Sandbox-Network: this token may not");
+        assert_eq!(failure.context["key"], NETWORK_HEADER);
+        assert!(failure.suggestion.is_some_and(|remedy| remedy.contains(NETWORK_HEADER)));
+    }
 
     #[test]
     fn suggestions_name_the_document_of_this_interface() {

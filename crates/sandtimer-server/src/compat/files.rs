@@ -18,11 +18,13 @@ use super::command::output_of;
 use super::failure::ContainerFailure;
 use super::file_frames::{FileFrames, mime_type};
 use super::frames::respond;
-use super::storage::{LocatedFile, WORKSPACE};
+use super::storage::{LocatedFile, WORKSPACE, WRITABLE_DIRECTORIES};
 use crate::body::RequestFields;
 use crate::contexts::ContextService;
 use crate::error::{ApiRejection, Code};
-use crate::files::{EntryKind, FileEntry, FilePath, FileTree, ListingRequest, WriteOptions, act, act_on_two};
+use crate::files::{
+    EntryKind, FileEntry, FilePath, FileSource, FileTree, ListingRequest, WriteOptions, act, act_on_two,
+};
 
 /// The largest file that is read at once.
 const MAX_READ_BYTES: u64 = 32 << 20;
@@ -91,8 +93,23 @@ async fn target_to_change(
     key: &'static str,
 ) -> Result<FileTarget, ContainerFailure> {
     let target = target(service, caller, fields, key).await?;
-    target.located.files.check_writable()?;
+    check_writable(&target)?;
     Ok(target)
+}
+
+/// Checks that a path is where commands may write: without root this server's user owns /etc and
+/// /root of a sandbox, which its commands see read-only.
+fn check_writable(target: &FileTarget) -> Result<(), ContainerFailure> {
+    target.located.files.check_writable()?;
+    if target.located.is_below_writable() {
+        return Ok(());
+    }
+    let message = format!(
+        "path `{}` is read-only: the sandbox's user writes below {} alone",
+        target.path,
+        WRITABLE_DIRECTORIES.join(", ")
+    );
+    Err(path_failure(ApiRejection::new(Code::FilePermission, message), &target.path))
 }
 
 /// Where relative paths begin: in the directory of a session that is open.
@@ -247,7 +264,8 @@ async fn put(
     let session = caller.session(fields)?;
     let source = target_of(service, caller, fields, from, &session).await?;
     let goal = target_of(service, caller, fields, to, &session).await?;
-    source.located.files.check_writable()?;
+    check_writable(&source)?;
+    check_writable(&goal)?;
     let (from, to) = (source.located.file_path.clone(), goal.located.file_path);
     let moved = act_on_two(&source.located.files, &goal.located.files, move |tree, other| {
         tree.rename_to(&from, other, &to, true)
@@ -290,8 +308,8 @@ async fn list(
     let asked = |key: &str| options[key].as_bool().unwrap_or(false);
     let (recursive, hidden) = (asked("recursive"), asked("includeHidden"));
     let target = target(&service, &caller, &mut fields, "path").await?;
-    let file_path = target.located.file_path.clone();
-    let found = act(&target.located.files, move |tree| whole(tree, &file_path, recursive)).await;
+    let (file_path, files) = (target.located.file_path.clone(), target.located.files.clone());
+    let found = act(&target.located.files, move |tree| whole(tree, &*files, &file_path, recursive)).await;
     let entries = found.map_err(|rejection| match rejection.code {
         Code::WrongFileType => {
             ContainerFailure::new(400, "NOT_DIRECTORY", rejection.message).with("path", target.path.as_str())
@@ -309,7 +327,12 @@ async fn list(
 }
 
 /// All pages of a listing, up to a bound.
-fn whole(tree: &FileTree, file_path: &FilePath, recursive: bool) -> Result<Vec<FileEntry>, ApiRejection> {
+fn whole(
+    tree: &FileTree,
+    files: &dyn FileSource,
+    file_path: &FilePath,
+    recursive: bool,
+) -> Result<Vec<FileEntry>, ApiRejection> {
     let mut asked = ListingRequest { recursive, most: PAGE_ENTRIES, after: None };
     let mut entries = Vec::new();
     loop {
@@ -317,8 +340,14 @@ fn whole(tree: &FileTree, file_path: &FilePath, recursive: bool) -> Result<Vec<F
         // Not of the last page: with the replacements of bytes that are not UTF-8, a name may be
         // longer than is accepted.
         let last = page.entries.last().filter(|_| page.more);
-        asked.after = last.map(|entry| FilePath::parse(&entry.path)).transpose()?;
+        asked.after = last.map(|entry| files.parse_path(&entry.path)).transpose()?;
         entries.extend(page.entries);
+        if let Some(path) = page.unreadable {
+            let message = format!(
+                "the directory `{path}` cannot be read by the sandbox's user; list the others without `recursive`, or change its mode"
+            );
+            return Err(ApiRejection::new(Code::FilePermission, message));
+        }
         if entries.len() > MAX_LISTED || page.incomplete {
             let message =
                 format!("there are more than {MAX_LISTED} files, or they lie too deep; list a part of them");

@@ -26,6 +26,7 @@ use super::failure::ContainerFailure;
 use super::frames::respond;
 use super::storage::SandboxStorage;
 use super::{outcome, processes};
+use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::contexts::ContextService;
 use crate::error::ApiRejection;
@@ -33,7 +34,7 @@ use crate::events::{EventSource, StreamEvent};
 use crate::quota::ConcurrencyLimit;
 use crate::registry::OwnedResource;
 use crate::runs::{self, LiveRun, RunPhase};
-use crate::sandboxes::ports::{POLL_INTERVAL, ports};
+use crate::sandboxes::ports::{POLL_INTERVAL, connect, ports};
 
 /// The error for a port without a process, if there is no sandbox of the engine.
 const NO_PROCESS: &str = "each process on this server has a loopback of its own: give `processId`, the process that listens on the \
@@ -51,6 +52,8 @@ const INTERVAL_BOUNDS_MS: (u64, u64) = (50, 10_000);
 
 /// Requests at a time, of one owner and in all: each keeps a thread until it is answered.
 static REQUESTS: ConcurrencyLimit = ConcurrencyLimit::new(4, 16);
+/// Reads of a sandbox's ports at a time, as `runs::listens` has them for those of a run.
+static PORT_READS: ConcurrencyLimit = ConcurrencyLimit::new(2, 8);
 
 pub(super) fn routes() -> Router<Arc<ContextService>> {
     Router::new().route("/api/port-watch", post(watch))
@@ -112,9 +115,7 @@ impl HttpProbe {
             let now = phase.borrow_and_update().clone();
             let RunPhase::Running(running) = now else { return exited(run, port) };
             match self.ask(run, running, port).await {
-                Ok(status) if (self.status.0..=self.status.1).contains(&u64::from(status)) => {
-                    return json!({"type": "ready", "port": port, "statusCode": status});
-                }
+                Ok(status) if self.accepts(status) => return answered(port, status),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     return json!({"type": "ready", "port": port});
                 }
@@ -123,6 +124,33 @@ impl HttpProbe {
             // After the time, or once the process has ended, it is asked again.
             let _ = timeout(self.interval, phase.changed()).await;
         }
+    }
+
+    fn accepts(&self, status: u16) -> bool {
+        (self.status.0..=self.status.1).contains(&u64::from(status))
+    }
+
+    /// Waits for the answer of any process of the sandbox.
+    async fn wait_any(&self, sandbox: &Sandbox, port: u16) -> Result<Value, ApiRejection> {
+        loop {
+            any_listens(sandbox, port).await?;
+            match self.ask_any(sandbox, port).await {
+                Ok(status) if self.accepts(status) => return Ok(answered(port, status)),
+                Ok(_) | Err(_) => tokio::time::sleep(self.interval).await,
+            }
+        }
+    }
+
+    async fn ask_any(&self, sandbox: &Sandbox, port: u16) -> io::Result<u16> {
+        let turn = REQUESTS.enter(&OwnerId::recorded(&sandbox.owner())).await;
+        let stream = connect(sandbox, port).await.map_err(|rejection| io::Error::other(rejection.message))?;
+        let (stream, path) = (stream.into_std()?, self.path.clone());
+        stream.set_nonblocking(false)?;
+        let asked = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            answer_status(stream, &path, port)
+        });
+        asked.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     }
 
     async fn ask(&self, run: &LiveRun, running: Arc<Run>, port: u16) -> io::Result<u16> {
@@ -163,6 +191,10 @@ fn answer_status(mut stream: TcpStream, path: &str, port: u16) -> io::Result<u16
     status.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+fn answered(port: u16, status: u16) -> Value {
+    json!({"type": "ready", "port": port, "statusCode": status})
+}
+
 fn exited(run: &LiveRun, port: u16) -> Value {
     json!({"type": "process_exited", "port": port, "exitCode": outcome::exit_code(run)})
 }
@@ -184,10 +216,16 @@ struct PortWatch {
 
 /// Waits until a process of the sandbox listens, for as long as the sandbox is there.
 async fn any_listens(sandbox: &Sandbox, port: u16) -> Result<(), ApiRejection> {
-    while !ports(sandbox).await?.iter().any(|one| one.port == port) {
+    let owner = OwnerId::recorded(&sandbox.owner());
+    loop {
+        let turn = PORT_READS.enter(&owner).await;
+        let found = ports(sandbox).await?;
+        drop(turn);
+        if found.iter().any(|one| one.port == port) {
+            return Ok(());
+        }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    Ok(())
 }
 
 impl PortWatch {
@@ -196,10 +234,13 @@ impl PortWatch {
         let error = |message: &str| json!({"type": "error", "port": self.port, "error": message});
         match &self.listener {
             PortListener::Nothing => error(NO_PROCESS),
-            PortListener::Any(sandbox) => match any_listens(sandbox, self.port).await {
-                Ok(()) => ready(),
-                Err(rejection) => error(&rejection.message),
-            },
+            PortListener::Any(sandbox) => {
+                let listening = match &self.http {
+                    Some(probe) => probe.wait_any(sandbox, self.port).await,
+                    None => any_listens(sandbox, self.port).await.map(|()| ready()),
+                };
+                listening.unwrap_or_else(|rejection| error(&rejection.message))
+            }
             PortListener::Process(run) => match runs::listens(run, self.port, None).await {
                 Ok(true) => match &self.http {
                     Some(probe) => probe.wait(run, self.port).await,

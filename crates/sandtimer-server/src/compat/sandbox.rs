@@ -1,5 +1,8 @@
-//! Places: what the package calls a sandbox. One for each owner and `X-Sandbox-Id`, with files (see
-//! `storage`), sessions by name, processes and code contexts.
+//! What the package calls a sandbox: one for each owner and `X-Sandbox-Id`, with files, sessions by
+//! name, processes and code contexts.
+//!
+//! A [`CompatSandbox`] maps the package's names to these, in memory. Its [`SandboxStorage`] is
+//! where they run: in a `Sandbox` of the engine, which outlives both, or in a workspace.
 //!
 //! A session is there from its creation, or its first use, to its deletion, or until it was unused
 //! for the server's `idle_ms`.
@@ -14,13 +17,13 @@ use sandtimer::model::LimitKind;
 use serde_json::Value;
 use tokio::sync::{Mutex as TurnMutex, OwnedMutexGuard};
 
-use super::failure::ContainerFailure;
+use super::failure::{ContainerFailure, NETWORK_HEADER, header_failure};
 use super::process::SandboxProcess;
 use super::storage::{OwnDirectories, SandboxStorage, WORKSPACE};
 use crate::auth::OwnerId;
 use crate::body::RequestFields;
 use crate::contexts::{self, ContextLanguage, ContextRequest, ContextService, LiveContext};
-use crate::error::ApiRejection;
+use crate::error::{ApiRejection, Code};
 use crate::registry::OwnedResource;
 use crate::sandboxes::network;
 
@@ -29,12 +32,12 @@ pub(super) const MAX_NAME_BYTES: usize = 1024;
 /// Sandboxes of one owner and, in each, sessions that are known at a time.
 const MAX_ENTRIES: usize = 4096;
 
-/// All places.
+/// All sandboxes of the package.
 #[derive(Debug, Default)]
 pub(super) struct Sandboxes(Mutex<HashMap<(OwnerId, String), Arc<CompatSandbox>>>);
 
 impl Sandboxes {
-    /// The place of this owner with this name.
+    /// The sandbox of this owner with this name.
     pub(super) fn of(&self, owner: &OwnerId, name: &str) -> Result<Arc<CompatSandbox>, ContainerFailure> {
         if name.len() > MAX_NAME_BYTES {
             return Err(ContainerFailure::invalid("X-Sandbox-Id", "it is longer than 1024 bytes"));
@@ -71,10 +74,9 @@ type SessionSlot = Arc<TurnMutex<Option<Arc<LiveContext>>>>;
 pub(super) struct CompatSandbox {
     pub owner: OwnerId,
     name: String,
-    /// While it has no sandbox of the engine; locked while either is made.
-    directories: TurnMutex<Option<OwnDirectories>>,
-    /// What the next sandbox that is made for it may reach outside.
-    network: Mutex<SandboxNetwork>,
+    /// While it has no sandbox of the engine. Locked while either is made, also by a request that
+    /// is gone.
+    directories: Arc<TurnMutex<Option<OwnDirectories>>>,
     sessions: Mutex<HashMap<String, SessionSlot>>,
     processes: Mutex<HashMap<String, Arc<SandboxProcess>>>,
     /// Ids of processes that are being started.
@@ -104,8 +106,7 @@ impl CompatSandbox {
         CompatSandbox {
             owner,
             name,
-            directories: TurnMutex::default(),
-            network: Mutex::new(SandboxNetwork::None),
+            directories: Arc::default(),
             sessions: Mutex::default(),
             processes: Mutex::default(),
             claims: Mutex::default(),
@@ -114,7 +115,8 @@ impl CompatSandbox {
     }
 
     fn is_empty(&self) -> bool {
-        self.slots().is_empty() && self.processes().is_empty() && self.contexts().is_empty()
+        let is_being_made = Arc::strong_count(&self.directories) > 1;
+        !is_being_made && self.slots().is_empty() && self.processes().is_empty() && self.contexts().is_empty()
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<String, SessionSlot>> {
@@ -180,21 +182,27 @@ impl CompatSandbox {
         let storage = self.storage_with(service, network.clone()).await?;
         let present = storage.network();
         if present == network {
-            *self.network.lock().unwrap_or_else(PoisonError::into_inner) = network;
             return Ok(());
         }
-        let [present, wanted] = [&present, &network].map(network::view);
+        let [present, wanted] = [&present, &network].map(network::header_text);
+        let SandboxStorage::Sandbox(sandbox) = storage else {
+            let why = format!(
+                "the files of this name are in a workspace, whose commands have no network, so it cannot be `{wanted}`; leave the \
+                 header out, or use another X-Sandbox-Id"
+            );
+            return Err(ContainerFailure::invalid(NETWORK_HEADER, &why));
+        };
+        let id = sandbox.id();
         let why = format!(
-            "the sandbox has {present} since it was made, not {wanted}; leave the header out, delete the sandbox, or use another \
-             X-Sandbox-Id"
+            "the sandbox `{id}` was made with `{present}`, which is not `{wanted}`; leave the header out, use another X-Sandbox-Id, or \
+             delete the sandbox with its files by DELETE /v1/sandboxes/{id}"
         );
-        Err(ContainerFailure::invalid("X-Sandbox-Network", &why))
+        Err(ContainerFailure::invalid(NETWORK_HEADER, &why).with("sandbox_id", id))
     }
 
     /// Where its files are, which outlive the server.
     pub async fn storage(&self, service: &Arc<ContextService>) -> Result<SandboxStorage, ContainerFailure> {
-        let network = self.network.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.storage_with(service, network).await
+        self.storage_with(service, SandboxNetwork::None).await
     }
 
     async fn storage_with(
@@ -205,20 +213,25 @@ impl CompatSandbox {
         if let Some(sandbox) = service.runs.sandboxes.named(&self.owner, &self.name) {
             return Ok(SandboxStorage::Sandbox(sandbox));
         }
-        let mut held = self.directories.lock().await;
+        let mut held = self.directories.clone().lock_owned().await;
         if let Some(directories) = held.as_ref().filter(|held| held.is_there(service)) {
             return Ok(SandboxStorage::Directories(directories.clone()));
         }
         let (making, owner, name) = (service.clone(), self.owner.clone(), self.name.clone());
+        // The lock is the work's: if the client leaves, no other request makes a second one.
         let made = tokio::task::spawn_blocking(move || {
-            SandboxStorage::find_or_make(&making, &owner, &name, network)
+            let made = SandboxStorage::find_or_make(&making, &owner, &name, network)?;
+            *held = match &made {
+                SandboxStorage::Directories(directories) => Some(directories.clone()),
+                SandboxStorage::Sandbox(_) => None,
+            };
+            Ok(made)
         });
-        let made = made.await.map_err(|_| ContainerFailure::internal("the sandbox could not be made"))??;
-        *held = match &made {
-            SandboxStorage::Directories(directories) => Some(directories.clone()),
-            SandboxStorage::Sandbox(_) => None,
-        };
-        Ok(made)
+        let made = made.await.map_err(|_| ContainerFailure::internal("the sandbox could not be made"))?;
+        made.map_err(|rejection: ApiRejection| match rejection.code {
+            Code::Quota | Code::Capacity => ContainerFailure::no_room(rejection),
+            _ => header_failure(rejection),
+        })
     }
 
     /// Opens a context here.
@@ -380,11 +393,11 @@ mod tests {
     fn one_owner_does_not_exhaust_the_slots_of_others() {
         let (sandboxes, [one, other]) = (Sandboxes::default(), ["token:a", "token:b"].map(OwnerId::recorded));
         for index in 0..MAX_ENTRIES {
-            let sandbox = sandboxes.of(&one, &index.to_string()).expect("a place");
+            let sandbox = sandboxes.of(&one, &index.to_string()).expect("a sandbox");
             sandbox.slots().insert(String::new(), SessionSlot::default());
         }
         assert!(sandboxes.of(&one, "another").is_err());
-        sandboxes.of(&other, "first").expect("a place");
+        sandboxes.of(&other, "first").expect("a sandbox");
         sandboxes.of(&one, "0").expect("one that is there");
     }
 }

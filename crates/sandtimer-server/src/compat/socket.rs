@@ -110,7 +110,10 @@ async fn open(
 }
 
 fn named_sandbox(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
-    let named = |name| headers.get(name).map(|value| (HeaderName::from_static(name), value.clone()));
+    let named = |name: &str| {
+        let value = headers.get(name)?.clone();
+        HeaderName::from_bytes(name.as_bytes()).ok().map(|name| (name, value))
+    };
     SANDBOX_HEADERS.into_iter().filter_map(named).collect()
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! first use ─▶ a sandbox of the engine, found by its name after a restart, too
 //!          │     └▶ deleted, or ended at a limit: the next use makes another
-//!          ├▶ a workspace and a /tmp, if this host cannot make sandboxes, or no more of them
+//!          ├▶ a workspace and a /tmp, if this host cannot make sandboxes
 //!          └▶ the workspace that an earlier version made for the name, until that is deleted
 //! ```
 //! All that is started for the package is started in the sandbox: sessions, code contexts,
@@ -28,6 +28,9 @@ use crate::workspaces::{TemporaryDirectory, Workspace};
 pub(super) const WORKSPACE: &str = "/workspace";
 /// The home directory, too.
 const TEMPORARY: &str = "/tmp";
+
+/// What the user of a sandbox may write.
+pub(super) const WRITABLE_DIRECTORIES: [&str; 4] = [WORKSPACE, TEMPORARY, "/var/tmp", "/home/user"];
 
 /// Where a sandbox of the package has its files.
 #[derive(Debug, Clone)]
@@ -61,6 +64,14 @@ pub(super) struct LocatedFile {
     /// Where commands see that.
     pub mount_path: &'static str,
     pub file_path: FilePath,
+}
+
+impl LocatedFile {
+    /// Whether its path, links apart, is below a directory that commands may write.
+    pub fn is_below_writable(&self) -> bool {
+        let path = Path::new("/").join(self.mount_path).join(self.file_path.path());
+        WRITABLE_DIRECTORIES.iter().any(|directory| path.starts_with(directory))
+    }
 }
 
 impl SandboxStorage {

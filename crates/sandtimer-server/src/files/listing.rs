@@ -40,6 +40,8 @@ pub(crate) struct Listing {
     pub more: bool,
     /// Directories were too large or too deep to be listed whole, or not readable.
     pub incomplete: bool,
+    /// The first directory that was not readable.
+    pub unreadable: Option<String>,
 }
 
 /// What a workspace holds.
@@ -144,7 +146,12 @@ impl ListingWalk<'_> {
             Some(Ok(child)) => self.directory(&child, path, depth + 1),
             Some(Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP)) => Ok(true),
             // Too deep, or not to be entered.
-            _ => {
+            failed => {
+                if let Some(Err(Errno::ACCESS)) = failed {
+                    let path = || path.to_string_lossy().into_owned();
+                    self.listing.unreadable.get_or_insert_with(path);
+                }
+
                 self.listing.incomplete = true;
                 Ok(true)
             }

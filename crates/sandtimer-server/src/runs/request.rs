@@ -156,7 +156,7 @@ pub(crate) enum RunLocation {
     Sandbox(String),
 }
 
-/// A text for bash, waited for to its end.
+/// A bash script.
 #[derive(Debug)]
 pub(crate) struct ScriptRun {
     pub text: String,

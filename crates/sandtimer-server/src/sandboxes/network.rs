@@ -31,8 +31,26 @@ pub(super) fn parse(fields: &mut RequestFields) -> Result<SandboxNetwork, ApiRej
 /// The same as a header has it: the entries of a list are separated by commas.
 pub(crate) fn parse_header(text: &str) -> Result<SandboxNetwork, ApiRejection> {
     let text = text.trim();
-    let entries = || text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect::<Vec<_>>();
-    parse_value(Some(if matches!(text, "none" | "host") { json!(text) } else { json!(entries()) }))
+    if matches!(text, "none" | "host") {
+        return parse_value(Some(json!(text)));
+    }
+    let entries: Vec<&str> = text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+    let is_word = |entry: &&&str| ["none", "host"].iter().any(|word| entry.eq_ignore_ascii_case(word));
+    if let Some(word) = entries.iter().find(is_word) {
+        let lower = word.to_ascii_lowercase();
+        let message = format!(
+            "network: `{word}` is not a host; write `{lower}` alone and in lower case, or a list of hosts"
+        );
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "network").with("value", text));
+    }
+    if entries.len() > MAX_ENTRIES {
+        let message = format!(
+            "network: {} hosts are more than {MAX_ENTRIES}; list fewer, or use `*.` names",
+            entries.len()
+        );
+        return Err(ApiRejection::new(Code::BadField, message).with("key", "network"));
+    }
+    parse_value(Some(json!(entries)))
 }
 
 fn parse_value(given: Option<Value>) -> Result<SandboxNetwork, ApiRejection> {
@@ -87,6 +105,15 @@ pub(crate) fn view(network: &SandboxNetwork) -> Value {
         SandboxNetwork::None => json!("none"),
         SandboxNetwork::Host => json!("host"),
         SandboxNetwork::Allowed(entries) => json!(entries),
+    }
+}
+
+/// As the header has it.
+pub(crate) fn header_text(network: &SandboxNetwork) -> String {
+    match network {
+        SandboxNetwork::None => "none".to_owned(),
+        SandboxNetwork::Host => "host".to_owned(),
+        SandboxNetwork::Allowed(entries) => entries.join(", "),
     }
 }
 

@@ -32,6 +32,7 @@ use crate::error::{ApiRejection, Code};
 
 use address::port_of;
 pub(crate) use address::{ByHost, is_port_host, route_by_host};
+pub(crate) use forward::connect;
 pub(crate) use link::LinkKey;
 
 /// How often the ports are read while a request waits for one: the kernel does not notify when a

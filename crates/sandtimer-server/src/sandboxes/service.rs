@@ -36,7 +36,7 @@ pub(crate) struct SandboxService {
     pub(super) sandboxes: Sandboxes,
     /// Directories that the operator has named.
     pub(super) templates: BTreeMap<String, PathBuf>,
-    /// Those that clients of another interface name.
+    /// Those that clients of /api name.
     pub(super) names: SandboxNames,
     /// What each takes of what there is for all.
     shares: Mutex<HashMap<String, Share>>,
@@ -73,7 +73,7 @@ impl SandboxService {
             sandtimer::Error::System { doing, source }
         })?;
         let known: HashSet<String> = sandboxes.all().iter().map(|sandbox| sandbox.id().to_owned()).collect();
-        let names = SandboxNames::open(state_directory, &|id| known.contains(id), report);
+        let names = SandboxNames::open(state_directory, &known, report);
         let names = names.map_err(|source| {
             let doing = "cannot read the names of sandboxes";
             sandtimer::Error::System { doing, source }
@@ -152,16 +152,32 @@ impl SandboxService {
         limits: Limits,
         tenants: &Tenants,
     ) -> Result<Sandbox, ApiRejection> {
+        let spec = self.spec(owner, template, network, limits, tenants)?;
+        Ok(self.make(spec, SANDBOXES.take(owner)?)?)
+    }
+
+    /// What a sandbox of this owner is to be.
+    pub(super) fn spec(
+        &self,
+        owner: &OwnerId,
+        template: &str,
+        network: SandboxNetwork,
+        limits: Limits,
+        tenants: &Tenants,
+    ) -> Result<SandboxSpec, ApiRejection> {
         network::check(tenants, owner, &network)?;
-        let spec = SandboxSpec {
+        Ok(SandboxSpec {
             template: self.template(template, owner)?,
             template_name: template.to_owned(),
             owner: owner.as_str().to_owned(),
             parent: tenants.scope(owner),
             network,
             limits,
-        };
-        let share = SANDBOXES.take(owner)?;
+        })
+    }
+
+    /// Makes a sandbox that holds this share. Blocks.
+    pub(super) fn make(&self, spec: SandboxSpec, share: Share) -> Result<Sandbox, sandtimer::Error> {
         let sandbox = self.sandboxes.create(spec)?;
         self.hold(sandbox.id(), share);
         Ok(sandbox)

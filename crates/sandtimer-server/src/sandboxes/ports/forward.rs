@@ -114,7 +114,7 @@ struct Target {
 }
 
 /// A connection to a port, of IPv4 if that is listened on.
-async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, ApiRejection> {
+pub(crate) async fn connect(sandbox: &Sandbox, port: u16) -> Result<TcpStream, ApiRejection> {
     let id = sandbox.id();
     let closed = || {
         let message = format!("nothing in the sandbox `{id}` listens on port {port}");
