@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use sandtimer_jobs::SqliteJobs;
+use sandtimer_jobs::job::{Finish, JobResult, JobStatus, JobStore, LeaseRequest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -445,11 +447,28 @@ fn concurrent_creation_of_a_store_succeeds() {
     }
 }
 
+/// Ends a delivery of a job that no worker here has the handler for, as a worker does that fails.
+fn fail_delivery(store: &SqliteJobs, id: &str) {
+    let request = LeaseRequest {
+        worker: "failing".to_owned(),
+        slots: 1,
+        queues: Vec::new(),
+        only: Some(id.to_owned()),
+        lease: Duration::from_secs(60),
+        memory: None,
+        handlers: Vec::new(),
+    };
+    let held = store.lease(&request).expect("leased").remove(0).held;
+    let result = JobResult::bare(JobStatus::InfraError, Some("it failed".to_owned()));
+    store.finish(&[Finish { held, result, again: true, pause_ms: 0 }]).expect("finished");
+}
+
 /// Lets a job's only delivery fail as a worker's failure, so that it is dead.
 fn dead(jobs: &JobsDirectory, queue: &str) -> String {
     let spec = json!({"handler": "nobody has it", "queue": queue, "deliveries": 1});
     let id = jobs.submit(&spec);
-    jobs.until_it_is(&id, "dead");
+    fail_delivery(&SqliteJobs::open(jobs.0.path()).expect("opened"), &id);
+    assert_eq!(jobs.state(&id), "dead");
     id
 }
 

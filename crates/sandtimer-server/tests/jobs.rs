@@ -3,6 +3,10 @@
 
 use crate::support;
 
+use std::time::Duration;
+
+use sandtimer_jobs::SqliteJobs;
+use sandtimer_jobs::job::{Finish, JobResult, JobStatus, JobStore, LeaseRequest};
 use serde_json::{Value, json};
 use support::{ServerFixture, TestClient, tokens, wait_until};
 
@@ -16,6 +20,22 @@ fn show(client: &TestClient, id: &str) -> Value {
     let (status, job) = client.get(&format!("/v1/jobs/{id}"));
     assert_eq!(status, 200, "{job}");
     job
+}
+
+/// Ends a delivery of a job that no worker here has the handler for, as a worker does that fails.
+fn fail_delivery(store: &SqliteJobs, id: &str) {
+    let request = LeaseRequest {
+        worker: "failing".to_owned(),
+        slots: 1,
+        queues: Vec::new(),
+        only: Some(id.to_owned()),
+        lease: Duration::from_secs(60),
+        memory: None,
+        handlers: Vec::new(),
+    };
+    let held = store.lease(&request).expect("leased").remove(0).held;
+    let result = JobResult::bare(JobStatus::InfraError, Some("it failed".to_owned()));
+    store.finish(&[Finish { held, result, again: true, pause_ms: 0 }]).expect("finished");
 }
 
 /// The job once it has ended.
@@ -380,11 +400,13 @@ fn next_server_continues_jobs_without_loss() {
     assert_eq!(client.get(&format!("/v1/jobs/{long}/log")).1["data"], "begun\nbegun\n");
     until_it_is(&client, &once, "leased");
     post(&client, &format!("/v1/jobs/{once}/cancel"), &json!({}));
-    // No worker here has its handler.
+    let store = SqliteJobs::open(serving.state.path()).expect("opened");
     let dead = submit(&client, &json!({"handler": "absent", "deliveries": 1}));
+    fail_delivery(&store, &dead);
     assert_eq!(over(&client, &dead)["state"], "dead");
     assert_eq!(post(&client, "/v1/jobs/requeue", &json!({"queue": "other"}))["requeued"], 0);
     assert_eq!(post(&client, "/v1/jobs/requeue", &json!({}))["requeued"], 1);
+    fail_delivery(&store, &dead);
     assert_eq!(over(&client, &dead)["earlier"].as_array().map(Vec::len), Some(1));
 }
 

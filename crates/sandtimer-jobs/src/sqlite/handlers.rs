@@ -37,7 +37,9 @@ pub(super) fn leasable_lists(
     let mut leasable = vec![String::new()];
     // Most queues have no job that needs a handler.
     if !handlers.is_empty() && has_list_between(tx, queue, "[", "\\")? {
-        add_lists(tx, queue, "[", handlers, &mut leasable)?;
+        let mut sorted = handlers.to_vec();
+        sorted.sort();
+        add_lists(tx, queue, "[", &sorted, &mut leasable)?;
     }
     Ok(leasable)
 }
