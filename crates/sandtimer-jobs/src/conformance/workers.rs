@@ -34,6 +34,9 @@ pub(super) fn returned_job_waits_for_its_pause(part: &ConformancePart<'_>) {
     }
     let leased = part.lease(5).remove(0);
     assert_eq!(leased.held.id, id);
+    let all_ms = leased.leased_ms - leased.submitted_ms;
+    assert!((2_000..=all_ms).contains(&leased.earlier_ms), "{} of {all_ms}", leased.earlier_ms);
+    assert_eq!(leased.earlier_ms + leased.queued_ms, all_ms, "it was in a delivery, a pause or the queue");
     assert_eq!(part.finish(&leased.held, JobStatus::Ok, false), FinishResult::Recorded);
     // Its next end is not one of a worker that cannot read it.
     let id = part.submit(json!({}));

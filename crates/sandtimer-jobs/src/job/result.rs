@@ -287,7 +287,9 @@ impl JobResult {
             elapsed_ms,
             sentence: sentence.clone(),
         };
-        let queued_ms = elapsed_ms.saturating_sub(earlier_ms);
+        // Its last pause may not be over.
+        let earlier_ms = earlier_ms.min(elapsed_ms);
+        let queued_ms = elapsed_ms - earlier_ms;
         let spent = JobSpent { earlier_ms, queued_ms, ..JobSpent::default() };
         JobResult { verdict: Some(verdict), spent, ..JobResult::bare(JobStatus::Timeout, Some(sentence)) }
     }

@@ -28,7 +28,7 @@ pub(super) fn list_from_json(stored: &str) -> Result<Vec<String>, StoreError> {
 /// Returns the lists of the jobs that can be leased from a queue by a worker with these handlers.
 /// The first is that of jobs without handlers.
 ///
-/// How many lists there are of which it has only some of the handlers costs nothing.
+/// Lists that name other handlers cost nothing, however many there are.
 pub(super) fn leasable_lists(
     tx: &Transaction<'_>,
     queue: &str,

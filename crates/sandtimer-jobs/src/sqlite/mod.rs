@@ -8,6 +8,7 @@
 //! renewing     leases are kept, and inspected
 //! handlers     which jobs a worker has the handlers for
 //! turns        whose job is next
+//! blockers     why a job that has not started cannot be leased now
 //! transitions  a job enters its queue, and ends
 //! moving       from one state to the next: finish, cancel, and what time alone does
 //! files        those that jobs are given, and those they leave
@@ -20,6 +21,7 @@
 //! rates        how many jobs of one key start in a period
 //! waits        jobs that wait for others
 //! settling     ends of jobs are applied to those that waited for them
+//! values       values of columns, and the failures of statements
 //! reserve      room for when the disk is full
 //! ```
 //! Every call is one transaction, begun for writing before it reads, so none is ever undone by

@@ -54,7 +54,8 @@ fn is_something_for_handlers(tx: &Transaction<'_>, request: &LeaseRequest) -> Re
         AND queue = ?1 AND handlers = ?2 AND memory <= ?3)";
     let mut exists = tx.prepare_cached(exists).map_err(broken)?;
     for queue in found {
-        for list in handlers::leasable_lists(tx, &queue, &request.handlers)? {
+        // The first is that of jobs without handlers.
+        for list in handlers::leasable_lists(tx, &queue, &request.handlers)?.into_iter().skip(1) {
             if exists.query_row((&queue, list, free(request)), |row| row.get(0)).map_err(broken)? {
                 return Ok(true);
             }
@@ -141,9 +142,9 @@ fn give_back(
     pause_ms: Option<i64>,
     now: i64,
 ) -> Result<(), StoreError> {
-    let passed = "UPDATE jobs SET earlier_ms = earlier_ms + max(0, ?2 - leased_ms) + ?3,
+    let passed = "UPDATE jobs SET earlier_ms = earlier_ms + max(0, ?2 - leased_ms),
         waited_ms = waited_ms + max(0, leased_ms - due_ms) WHERE seq = ?1";
-    execute(tx, passed, (job.seq, now, pause_ms.unwrap_or(0)))?;
+    execute(tx, passed, (job.seq, now))?;
     if job.deadline.is_some_and(|deadline| deadline <= now) {
         keep(tx, job, ResultKind::Earlier, result, now)?;
         return overdue(tx, job, now);
@@ -168,9 +169,9 @@ fn pause_after_failure(job: &MovingJob) -> i64 {
 
 /// Schedules a job again.
 fn defer(tx: &Transaction<'_>, job: &MovingJob, due: i64, now: i64) -> Result<(), StoreError> {
-    let update =
-        "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL WHERE seq = ?1";
-    execute(tx, update, (job.seq, due))?;
+    let update = "UPDATE jobs SET state = 0, ready = 0, due_ms = ?2, worker = NULL, lease_ms = NULL,
+        earlier_ms = earlier_ms + max(0, ?2 - ?3) WHERE seq = ?1";
+    execute(tx, update, (job.seq, due, now))?;
     leave(tx, job.concurrency.as_deref(), now)
 }
 
